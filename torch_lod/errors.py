@@ -77,8 +77,8 @@ _CLASSES: dict[type, type[LoDError]] = {ValueError: LoDValueError, TypeError: Lo
 _WHOLE = re.compile(r"(a floating dtype|dtype float16)\b.*, got (Long|Int|Short|Char|Byte|Bool)$")
 _RAW = re.compile(r"(\w+): (expected .*)", re.S)  # the message of a raw operator
 #: A context in which torch's functions treat LoDTensors as plain tensors. It leaves modes out as well: with one, as of a
-#: default device, Dynamo would come back to the policy for every attribute.
-without_policy = torch._C.DisableTorchFunction
+#: default device, Dynamo would come back to __torch_function__ for every attribute.
+without_dispatch = torch._C.DisableTorchFunction
 #: Other names under which a padding value is accepted.
 _RENAMED = {"pad_value": "padding_value", "fill": "padding_value"}
 
@@ -89,42 +89,42 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     Errors of the raw operators (plain built-in classes) become LoDErrors. An error that the user's own function raises
     (a cell, a hook) passes through unchanged. For constructors and `forward`, errors name the class.
     """
-    return border()(function)
+    return boundary()(function)
 
 
-def declaring(function: Callable[P, R]) -> Callable[P, R]:
+def constructor(function: Callable[P, R]) -> Callable[P, R]:
     """`public` for a function that gives its arguments a new structure, whatever they were rows of: a constructor."""
-    return border(asks=False)(function)
+    return boundary(rejects=False)(function)
 
 
 #: Types of arguments that may be, or hold, a tensor that lost the structure of its rows, and the function that refuses it:
 #: the class of such tensors enters itself.
-_ASKED: list[Any] = [(tuple, list, dict), None]
+_TRACKED: list[Any] = [(tuple, list, dict), None]
 #: Types of most arguments, of which it need not be asked.
 _SIMPLE: set[type] = {torch.Tensor, int, float, str, bool, type(None)}
 
 
 def refuse_as_argument(cls: type, refuse: Callable[[str, Any, bool], None], *simple: type) -> None:
-    _ASKED[:] = (cls, tuple, list, dict), refuse
+    _TRACKED[:] = (cls, tuple, list, dict), refuse
     _SIMPLE.update(simple)
 
 
-def _ask(function: Callable, at: int | str, value: Any, only_lost: bool, depth: int = 0) -> None:
+def _reject(function: Callable, at: int | str, value: Any, only_lost: bool, depth: int = 0) -> None:
     """Refuses an argument, by its position or its name, or an entry of it."""
-    if isinstance(value, _ASKED[0][0]) and _ASKED[1] is not None:
+    if isinstance(value, _TRACKED[0][0]) and _TRACKED[1] is not None:
         by_position = [p.name for p in inspect.signature(function).parameters.values() if p.kind < p.KEYWORD_ONLY]
-        _ASKED[1](at if isinstance(at, str) else by_position[min(at, len(by_position) - 1)], value, only_lost)
+        _TRACKED[1](at if isinstance(at, str) else by_position[min(at, len(by_position) - 1)], value, only_lost)
     elif depth < 8:  # a list may hold itself
         for part in value.values() if isinstance(value, dict) else value:
-            if type(part) not in _SIMPLE and isinstance(part, _ASKED[0]):
-                _ask(function, at, part, only_lost, depth + 1)
+            if type(part) not in _SIMPLE and isinstance(part, _TRACKED[0]):
+                _reject(function, at, part, only_lost, depth + 1)
 
 
-def border(
-    call: str | None = None, policy: bool = True, asks: bool | str = True
+def boundary(
+    call: str | None = None, dispatch: bool = True, rejects: bool | str = True
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """`public` with another name than the function's; with policy=False the function runs without the table of torch's functions; with
-    asks=False it takes tensors that lost the structure of their rows, and rows at another dim; with asks="lost" the
+    """`public` with another name than the function's; with dispatch=False the function runs without the table of torch's functions; with
+    rejects=False it takes tensors that lost the structure of their rows, and rows at another dim; with rejects="lost" the
     latter, at which it looks itself."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -132,22 +132,22 @@ def border(
         name, parameters = call or function.__name__, inspect.signature(function).parameters
         renamed = {old: new for old, new in _RENAMED.items() if new in parameters and old not in parameters}
 
-        def bordered(*args: P.args, **kwargs: P.kwargs) -> R:
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             if renamed and kwargs:
                 for old, new in renamed.items():
                     if old in kwargs and new not in kwargs:
                         kwargs[new] = kwargs.pop(old)
             try:
-                if asks:  # the one place that asks what the arguments of public functions are made of
+                if rejects:  # the one place that asks what the arguments of public functions are made of
                     for i, value in enumerate(args):
-                        if type(value) not in _SIMPLE and isinstance(value, _ASKED[0]):
-                            _ask(function, i, value, asks == "lost")
+                        if type(value) not in _SIMPLE and isinstance(value, _TRACKED[0]):
+                            _reject(function, i, value, rejects == "lost")
                     for key in kwargs:
-                        if type(kwargs[key]) not in _SIMPLE and isinstance(kwargs[key], _ASKED[0]):
-                            _ask(function, key, kwargs[key], asks == "lost")
-                if policy:
+                        if type(kwargs[key]) not in _SIMPLE and isinstance(kwargs[key], _TRACKED[0]):
+                            _reject(function, key, kwargs[key], rejects == "lost")
+                if dispatch:
                     return function(*args, **kwargs)
-                with without_policy():
+                with without_dispatch():
                     return function(*args, **kwargs)
             except (LoDError, ValueError, TypeError, IndexError) as error:
                 if torch.compiler.is_dynamo_compiling():  # frames cannot be asked there: torch shows error and call
@@ -157,7 +157,7 @@ def border(
                     raise
                 raise ours from None
 
-        return functools.wraps(function)(own_code(bordered, function.__name__))
+        return functools.wraps(function)(own_code(checked, function.__name__))
 
     return decorate
 

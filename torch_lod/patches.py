@@ -39,7 +39,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from .data.batch import Fields, FixedField, SequenceField, batch
 from .dynamo import VERSION, as_it_is, waiting
-from .errors import LoDError, LoDValueError, named, own_code, without_policy
+from .errors import LoDError, LoDValueError, named, own_code, without_dispatch
 from .tensor.attach import with_provenance
 from .tensor.derived import DerivedTensor
 from .tensor.lod_tensor import LoDTensor
@@ -123,14 +123,14 @@ def dual(tensor, tangent, level):
             f"expected a tangent with the LoD of the tensor, got one that differs: {origin.lod.difference(other.lod)}"
         )
         raise named(LoDValueError(f"{said}; if it is meant, see .values()"), "make_dual")
-    with without_policy():
+    with without_dispatch():
         made = _torchs_make_dual(tensor, tangent, level=level)
     return with_provenance(made, origin)
 
 
 def unpacked(tensor, level):
     """Takes a dual tensor apart. Its tangent may be the caller's own tensor, which stays what it is."""
-    with without_policy():
+    with without_dispatch():
         primal, tangent = parts = _torchs_unpack_dual(tensor, level=level)
     return type(parts)(with_provenance(primal, provenance_of(tensor)), tangent) if primal is not tensor else parts
 

@@ -158,7 +158,7 @@ def test_the_padding_value_goes_by_its_old_names():
 
 
 def test_assertions_of_compiled_code_name_the_call():
-    """Where data is only asserted, no border adds the name."""
+    """Where data is only asserted, no boundary adds the name."""
     package = Path(tl.__file__).parent
     said = []
     for path in package.rglob("*.py"):

@@ -314,7 +314,7 @@ def test_errors_of_tracing_pass_as_they_are(monkeypatch):
     assert same(None, lambda: x.view(3, 5, -1))
 
 
-def test_a_border_has_the_meaning_of_errors_that_python_raises():
+def test_a_boundary_has_the_meaning_of_errors_that_python_raises():
     x = batch()[0]
     with pytest.raises(IndexError) as caught:
         x.shape[2]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import failing, holds
-from ..errors import LoDTypeError, LoDValueError, declaring
+from ..errors import LoDTypeError, LoDValueError, constructor
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import a_bool, host_integers, with_data, with_memory
@@ -34,7 +34,7 @@ def from_segment_ids(
 def from_segment_ids(
     values: Tensor | np.ndarray, ids, num_sequences: int | None = None, *, sort: Literal[True], level_names=None
 ) -> tuple[LoDTensor, Tensor]: ...
-@declaring
+@constructor
 def from_segment_ids(
     values: Tensor | np.ndarray, ids, num_sequences: int | None = None, *, sort: bool = False, level_names=None
 ) -> LoDTensor | tuple[LoDTensor, Tensor]:
@@ -69,7 +69,7 @@ def from_segment_ids(
     return LoDTensor(ops.gather_rows(rows, order), lod), order
 
 
-@declaring
+@constructor
 def from_boundaries(values: Tensor | np.ndarray, starts, *, level_names=None) -> LoDTensor:
     """A LoDTensor from rows and a flag for each, True where a sequence begins. Shares `values`.
 
@@ -112,7 +112,7 @@ def from_boundaries(values: Tensor | np.ndarray, starts, *, level_names=None) ->
     return LoDTensor(rows, LoD.checked("starts", offsets, level_names, rows.shape[0]))
 
 
-@declaring
+@constructor
 def from_edges(edges: LoDTensor, x: LoDTensor, *, absolute: bool = False) -> tuple[LoDTensor, Tensor]:
     """The neighbours of every node from the edges of graphs, and the permutation that sorts edges in this way.
 

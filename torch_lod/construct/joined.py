@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import compiling, holds
-from ..errors import LoDTypeError, LoDValueError, border, public, shown, without_policy
+from ..errors import LoDTypeError, LoDValueError, boundary, public, shown, without_dispatch
 from ..structure.joined import chain, counted_each, within_in_graph
 from ..structure.lod import LoD
 from ..structure.partition import computed_there, together
@@ -32,7 +32,7 @@ def all_lod(xs) -> list[LoDTensor]:
     return list(xs)
 
 
-@border(policy=False)
+@boundary(dispatch=False)
 def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = -1) -> LoDTensor:
     """Joins LoDTensors.
 
@@ -63,7 +63,7 @@ def cat(xs, along: str = "sequences", dim: int = -1, *, level: int | str = -1) -
 
 def joined(xs: list[LoDTensor]) -> LoDTensor:
     """One batch after another."""
-    with without_policy():
+    with without_dispatch():
         with_memory(*xs)
         parts = _alike([rows_of(x) for x in xs])
         lod = chain([x._provenance.lod for x in xs])  # before the rows: it says what is wrong with their number
@@ -135,7 +135,7 @@ def on_one_device(tensors) -> None:
     """ValueError for tensors on different devices."""
     if compiling():
         return
-    with without_policy():  # of LoDTensors, too, at the price of an attribute
+    with without_dispatch():  # of LoDTensors, too, at the price of an attribute
         devices = [t.device for t in tensors]
     if len(set(devices)) > 1:
         i = next(i for i, device in enumerate(devices) if device != devices[0])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..dynamo import compiling
-from ..errors import LoDTypeError, LoDValueError, declaring, no_memory, shown
+from ..errors import LoDTypeError, LoDValueError, constructor, no_memory, shown
 from ..structure.lod import LoD
 from ..structure.validate import an_int, with_memory
 from ..tensor.lod_tensor import LoDTensor, made
@@ -119,7 +119,7 @@ def of_numbers(items: list, kinds: set[type], dtype=None, device=None) -> Tensor
         raise LoDValueError(f"expected numbers in rows of one shape: {error}") from None
 
 
-@declaring
+@constructor
 def lod_tensor(
     data, *, depth: int | None = None, dtype=None, device=None, level_names=None, requires_grad: bool = False
 ) -> LoDTensor:
@@ -163,7 +163,7 @@ def lod_tensor(
     return x
 
 
-@declaring
+@constructor
 def from_tensors(tensors, *, level_names=None) -> LoDTensor:
     """A (nested) list of tensors or numpy arrays, each the rows of one innermost sequence. Copies, and keeps gradients.
     Arrays of objects are lists.

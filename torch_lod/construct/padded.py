@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import before_the_first, compiling, failing, holds, whole_number
-from ..errors import LoDTypeError, LoDValueError, declaring, shown
+from ..errors import LoDTypeError, LoDValueError, constructor, shown
 from ..ops.steps import exceeding
 from ..structure.lod import LoD
 from ..structure.partition import Runs, uploaded_map, uploaded_runs
@@ -21,7 +21,7 @@ from .rows import tensor_of
 __all__ = ["from_nested", "from_packed_sequence", "from_padded"]
 
 
-@declaring
+@constructor
 def from_padded(
     dense: Tensor | np.ndarray,
     lengths=None,
@@ -85,7 +85,7 @@ def _shape(given) -> str:
     return f"{given.dtype} {tuple(given.shape)}" if array else type(given).__name__
 
 
-@declaring
+@constructor
 def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_names=None) -> LoDTensor:
     """One level from torch's PackedSequence, sequences in their original order. Keeps the gradient."""
     if not isinstance(packed, torch.nn.utils.rnn.PackedSequence):
@@ -112,7 +112,7 @@ def from_packed_sequence(packed: torch.nn.utils.rnn.PackedSequence, *, level_nam
     return LoDTensor(ops.gather_rows(data, uploaded_map(rows, data.device, data.shape[0])), lod)
 
 
-@declaring
+@constructor
 def from_nested(nested: Tensor, *, level_names=None) -> LoDTensor:
     """One level from torch.nested's jagged tensor (ragged dim 1, no holes). Shares the rows. One sync on a GPU."""
     if not (isinstance(nested, Tensor) and nested.is_nested and nested.layout == torch.jagged):

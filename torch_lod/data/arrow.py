@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..construct.rows import tensor_of
-from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, library, public, shown
+from ..errors import LoDError, LoDTypeError, LoDValueError, constructor, library, public, shown
 from ..structure.lod import LoD
 from ..structure.validate import one_of
 from ..tensor.lod_tensor import LoDTensor
@@ -19,7 +19,7 @@ from .record import Record
 __all__ = ["from_arrow", "from_awkward", "to_arrow", "to_awkward"]
 
 
-@declaring
+@constructor
 def from_arrow(
     column: Any, *, nulls: str = "refuse", copy: bool | None = None, fixed_lists: str = "dims", level_names=None
 ) -> Any:
@@ -206,7 +206,7 @@ def _host_array(x) -> np.ndarray:
     return np.ascontiguousarray(found)
 
 
-@declaring
+@constructor
 def from_awkward(array, *, level_names=None) -> LoDTensor:
     """A LoDTensor from an awkward array of nested lists of numbers. Shares the memory of arrays that are packed and may be
     written to, copies others. ValueError for missing values, TypeError for records and strings, ImportError without awkward."""

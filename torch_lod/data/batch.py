@@ -14,7 +14,7 @@ from ..construct.joined import on_one_device
 from ..construct.lists import NUMBERS, is_list_or_objects, kinds_of, of_numbers, of_rows, opened
 from ..construct.offsets import from_lengths
 from ..construct.rows import of_a_table, tensor_of
-from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, shown
+from ..errors import LoDError, LoDTypeError, LoDValueError, constructor, shown
 from ..structure.validate import traverse, with_memory
 from ..tensor.derived import DerivedTensor
 from ..tensor.lod_tensor import LoDTensor, made
@@ -52,7 +52,7 @@ class _How(NamedTuple):
     used: set
 
 
-@declaring
+@constructor
 def batch(
     items,
     name: str | None = None,

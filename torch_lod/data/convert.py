@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import ops
 from ..construct.rows import of_a_table, tensor_of
-from ..errors import LoDTypeError, LoDValueError, declaring, public, shown
+from ..errors import LoDTypeError, LoDValueError, constructor, public, shown
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import sums, unmasked, with_data, with_memory
@@ -21,7 +21,7 @@ from .record import Record
 __all__ = ["from_keys", "from_mask", "from_sparse", "to_numpy", "to_sparse"]
 
 
-@declaring
+@constructor
 def from_mask(dense: Tensor | np.ndarray, mask: Tensor | np.ndarray, *, level_names=None) -> LoDTensor:
     """One level from a padded tensor and its mask, with the padding on the right, on the left, or on both sides; a mask with
     holes is refused, while `tl.from_padded(dense, mask=mask)` leaves them out.
@@ -70,7 +70,7 @@ def from_mask(dense: Tensor | np.ndarray, mask: Tensor | np.ndarray, *, level_na
     return LoDTensor(ops.gather_runs(rows.flatten(0, 1), starts, offsets, lod.rows), lod)
 
 
-@declaring
+@constructor
 def from_sparse(sparse: Tensor, *, level_names=None) -> LoDTensor:
     """One level from a sparse COO tensor (sequences, length, ...) whose entries fill every row of it from the left; dense dims
     behind are those of a row. The way back is `to_sparse`.
@@ -124,7 +124,7 @@ def from_keys(
 ) -> tuple[Record, list[np.ndarray]]: ...
 @overload
 def from_keys(values: Tensor | np.ndarray, *keys, level_names=None) -> tuple[LoDTensor, list[np.ndarray]]: ...
-@declaring
+@constructor
 def from_keys(values, *keys, level_names=None):
     """Rows grouped by keys, as in a table: those with equal keys are a sequence, in the order in which they are.
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import LoDTypeError, LoDValueError, border, public, shown
+from ..errors import LoDTypeError, LoDValueError, boundary, public, shown
 from ..structure.lod import LoD
 from ..structure.validate import a_bool, with_memory
 from ..tensor.derived import DerivedTensor
@@ -58,7 +58,7 @@ _KINDS = {
 }
 
 
-@border(asks=False)  # names the tensor that it refuses
+@boundary(rejects=False)  # names the tensor that it refuses
 def save(data: LoDTensor | Mapping[str, Tensor], file: str | os.PathLike) -> None:
     """Writes a LoDTensor, or named LoDTensors and tensors, into a file that `load` and the safetensors library read.
 

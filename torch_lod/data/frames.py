@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..construct.rows import tensor_of
-from ..errors import LoDError, LoDTypeError, LoDValueError, declaring, public, shown
+from ..errors import LoDError, LoDTypeError, LoDValueError, constructor, public, shown
 from ..structure.validate import a_bool
 from ..tensor.lod_tensor import LoDTensor
 from .convert import cut_by, key_column
@@ -25,7 +25,7 @@ _UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "sec": 10**9, "m": 60 *
 _UNITS |= {"h": 3600 * 10**9, "d": 86400 * 10**9, "D": 86400 * 10**9, "w": 604800 * 10**9, "W": 604800 * 10**9}
 
 
-@declaring
+@constructor
 def from_frame(
     frame: Any,
     keys: str | Sequence[str],

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..construct.rows import rows_to_share
-from ..errors import LoDValueError, declaring
+from ..errors import LoDValueError, constructor
 from ..structure.lod import LoD
 from ..structure.validate import a_bool, host_integers, unmasked, with_memory
 from ..tensor.lod_tensor import LoDTensor
@@ -14,7 +14,7 @@ from ..tensor.lod_tensor import LoDTensor
 __all__ = ["from_position_ids"]
 
 
-@declaring
+@constructor
 def from_position_ids(
     values: Tensor | np.ndarray, position_ids, *, any_start: bool = False, level_names=None
 ) -> LoDTensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..construct.rows import of_a_table
-from ..errors import LoDTypeError, LoDValueError, border, public, shown
+from ..errors import LoDTypeError, LoDValueError, boundary, public, shown
 from ..structure.lod import LoD
 from ..structure.validate import is_int
 from ..tensor.lod_tensor import LoDTensor
@@ -66,7 +66,7 @@ class Record(Mapping[str, LoDTensor]):
         if lod is None:
             raise LoDValueError("expected at least 1 field, got none")
 
-    @border("Record")
+    @boundary("Record")
     def __getitem__(self, name: str) -> LoDTensor:
         return self._fields[name]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..dynamo import outside_of_graphs
-from ..errors import LoDRuntimeError, LoDTypeError, LoDValueError, border, named, shown
+from ..errors import LoDRuntimeError, LoDTypeError, LoDValueError, boundary, named, shown
 from ..structure.lod import LoD
 from ..structure.validate import sums, with_memory
 from ..tensor.derived import DerivedTensor
@@ -24,7 +24,7 @@ __all__ = ["all_gather", "all_to_all", "broadcast", "gather", "scatter"]
 
 
 @outside_of_graphs
-@border(asks=False)
+@boundary(rejects=False)
 def all_gather(x: Tensor, *, group: Any = None) -> MaybeLoD:
     """The batches of all ranks as one, on every rank: sequences in the order of the ranks.
 
@@ -46,7 +46,7 @@ def all_gather(x: Tensor, *, group: Any = None) -> MaybeLoD:
 
 
 @outside_of_graphs
-@border(asks=False)
+@boundary(rejects=False)
 def gather(x: Tensor, dst: int = 0, *, group: Any = None) -> MaybeLoD:
     """The batches of all ranks as one, on rank `dst`.
 
@@ -69,7 +69,7 @@ def gather(x: Tensor, dst: int = 0, *, group: Any = None) -> MaybeLoD:
 
 
 @outside_of_graphs
-@border(asks=False)
+@boundary(rejects=False)
 def scatter(parts: list | None = None, src: int = 0, *, group: Any = None) -> MaybeLoD:
     """A batch for every rank from rank `src`.
 
@@ -94,7 +94,7 @@ def scatter(parts: list | None = None, src: int = 0, *, group: Any = None) -> Ma
 
 
 @outside_of_graphs
-@border(asks=False)
+@boundary(rejects=False)
 def broadcast(x: Tensor | None = None, src: int = 0, *, group: Any = None) -> MaybeLoD:
     """The batch of rank `src`, on every rank.
 
@@ -116,7 +116,7 @@ def broadcast(x: Tensor | None = None, src: int = 0, *, group: Any = None) -> Ma
 
 
 @outside_of_graphs
-@border(asks=False)
+@boundary(rejects=False)
 def all_to_all(parts: list, *, group: Any = None) -> list:
     """A batch from every rank to every rank: part r goes to the r-th rank of the group.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import outside_of_graphs
-from ..errors import LoDTypeError, LoDValueError, border, shown
+from ..errors import LoDTypeError, LoDValueError, boundary, shown
 from ..sequence.pool import mask_or_weight, rows_that_count
 from ..structure.validate import a_float, with_memory
 from ..tensor.derived import DerivedTensor
@@ -20,7 +20,7 @@ __all__ = ["global_token_count", "global_token_mean"]
 
 
 @outside_of_graphs
-@border(asks=False)
+@boundary(rejects=False)
 def global_token_mean(
     loss_rows: Tensor,
     *,
@@ -72,7 +72,7 @@ def global_token_mean(
 
 
 @outside_of_graphs
-@border(asks=False)
+@boundary(rejects=False)
 def global_token_count(tokens: Any, *, group: Any = None) -> float:
     """The number of tokens of all ranks, the `total` of `global_token_mean`.
 

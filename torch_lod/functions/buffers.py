@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..dynamo import compiling
-from ..errors import without_policy
+from ..errors import without_dispatch
 from ..structure.memory import ONCE, users
 from ..tensor.attach import become
 from ..tensor.provenance import placed, provenance_of
@@ -43,7 +43,7 @@ def becoming(twin_name: str, only_rows: bool) -> dict[str, Any]:
             return NotImplemented
         if result.shape != target.shape or not torch.can_cast(result.dtype, target.dtype):
             return NotImplemented
-        with without_policy():
+        with without_dispatch():
             target.copy_(result)
         return become(target, provenance_of(result))
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import rnn
 
-from ..errors import LoDTypeError, LoDValueError, shown, without_policy
+from ..errors import LoDTypeError, LoDValueError, shown, without_dispatch
 from ..patches import instead
 from ..structure.lod import LoD
 from ..tensor.attach import become
@@ -56,7 +56,7 @@ def pack(input, lengths, batch_first, enforce_sorted):
         raise LoDTypeError(
             f"expected lengths as a plain tensor, got a {type(lengths).__name__}; see x.lod.lengths(); {_LEAVE_OUT}"
         )
-    with without_policy():
+    with without_dispatch():
         return _pack(input, torch.as_tensor(lengths, dtype=torch.int64, device="cpu"), batch_first, enforce_sorted)
 
 
@@ -100,7 +100,7 @@ def pad(sequence, batch_first, padding_value, total_length):
         return NotImplemented
     if total_length is not None:
         raise LoDValueError(f"expected no total_length, since nothing is padded, got {shown(total_length)}")
-    with without_policy():
+    with without_dispatch():
         return _pad(sequence, packed, batch_first)
 
 
@@ -119,7 +119,7 @@ def _pad(sequence: rnn.PackedSequence, packed: Packed, batch_first: bool):
 
 def run(func, data, *args):
     """A recurrence of torch along packed rows."""
-    with without_policy():
+    with without_dispatch():
         out, *finals = func(data.values(), *args)
     return (_marked(out, data._packed), *finals)
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from ..dynamo import compiling
-from ..errors import LoDTypeError, LoDValueError, without_policy
+from ..errors import LoDTypeError, LoDValueError, without_dispatch
 from ..patches import instead
 from ..sequence.operator import along
 from ..sequence.recur import Direction, run_layers
@@ -125,7 +125,7 @@ def forward(self, input, hx):
     if isinstance(input, PackedSequence) or (structured(input) and len(input.shape) not in (2, 3)):
         return NotImplemented
     self._update_flat_weights()
-    with without_policy():
+    with without_dispatch():
         states = _initial_states(self, input, hx)
         if structured(input):
             self.check_input(input, None if input.dim() == 3 else input)  # 2 dims are those of packed rows

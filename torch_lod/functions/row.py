@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import border
+from ..errors import boundary
 from ..tensor.table import NAMED, ROWS, UNSEEN, WRAPPED, Row, Rule
 from .placement import in_place
 
@@ -115,7 +115,7 @@ def _row(func: Callable, kind: str, rule: Rule | None, name: str, quick: bool = 
     if not quick:
         for fact in ("run", "run_at_dim"):
             if facts.get(fact) is not None:
-                facts[fact] = border(func.__name__.strip("_"), policy=False, asks=False)(facts[fact])
+                facts[fact] = boundary(func.__name__.strip("_"), dispatch=False, rejects=False)(facts[fact])
     if "along" in facts:
         facts["along"] = facts["along"].format(name=name)
     return Row(name.strip("_"), kind, rule, **facts)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..dynamo import compiling
-from ..errors import LoDTypeError, LoDValueError, border, public, shown
+from ..errors import LoDTypeError, LoDValueError, boundary, public, shown
 from ..ops.exported import in_torch
 from ..structure.lod import LoD
 from ..structure.validate import traverse
@@ -41,7 +41,7 @@ class Plain(torch.nn.Module):
                 raise LoDTypeError(f"expected levels as a number or as names, got {shown(given)}")
         self.levels = [given if type(given) is int else tuple(given) for given in levels]
 
-    @border("Plain")
+    @boundary("Plain")
     def tensors(self, *args: Tensor) -> tuple[Tensor, ...]:
         """Arguments of the wrapped module as arguments of this one. ValueError if one has another number of levels."""
         if len(args) != len(self.levels):
@@ -65,7 +65,7 @@ class Plain(torch.nn.Module):
         plain = functools.partial(pytree.tree_map, lambda t: _tensors(t) if isinstance(t, LoDTensor) else t)
         return traverse("the result", plain, result)
 
-    @border("Plain")
+    @boundary("Plain")
     def _arguments(self, tensors: tuple[Tensor, ...]) -> list[Tensor]:
         wanted = sum(1 + _depth(levels) for levels in self.levels)
         if len(tensors) != wanted:
@@ -83,7 +83,7 @@ class Plain(torch.nn.Module):
                 args.append(LoDTensor(values, LoD(offsets, level_names=names)))
         return args
 
-    @border("Plain")
+    @boundary("Plain")
     def export(self, *args: Tensor, **options) -> Any:
         """torch.export.export of this module; options as there. All sizes of LoDTensors are dynamic; of plain tensors,
         those that the module does not fix.
@@ -117,7 +117,7 @@ class Plain(torch.nn.Module):
                 )
         return program
 
-    @border("Plain")
+    @boundary("Plain")
     def to_onnx(self, file: Any, *args: Tensor, **options) -> Any:
         """torch.onnx.export of the exported program, in operators of ONNX alone; options as there. It needs onnx and
         onnxscript. Pools, softmax, convolutions and what moves rows can be said in ONNX; recurrences and attention cannot.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import LoDTypeError, LoDValueError, border, public, shown
+from ..errors import LoDTypeError, LoDValueError, boundary, public, shown
 from ..sequence import scan
 from ..sequence.operator import along, autocast_dtype
 from ..sequence.recur import Direction, run_layers
@@ -142,7 +142,7 @@ class LSTM(_Recurrent):
         sizes = (input_size, hidden_size, num_layers)
         super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device, dtype, level=level)
 
-    @border(policy=False, asks="lost")
+    @boundary(dispatch=False, rejects="lost")
     def forward(
         self, input: LoDTensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[LoDTensor, tuple[Tensor, Tensor]]:
@@ -174,7 +174,7 @@ class LSTM(_Recurrent):
 class _OneState(_Recurrent):
     """`forward` of layers whose state is their output."""
 
-    @border(policy=False, asks="lost")
+    @boundary(dispatch=False, rejects="lost")
     def forward(self, input: LoDTensor, hx: Tensor | None = None) -> tuple[LoDTensor, Tensor]:
         """
         Args:
@@ -230,7 +230,7 @@ class RNN(_OneState):
         self.nonlinearity, self.cell = nonlinearity, f"rnn_{nonlinearity}"
 
 
-@border(policy=False, asks="lost")
+@boundary(dispatch=False, rejects="lost")
 def last_state(h_n: Tensor, x: LoDTensor, *, level: int | str = -1, bidirectional: bool = False) -> MaybeLoD:
     """The last layer's final states as rows, with the levels above `level` of x.
 

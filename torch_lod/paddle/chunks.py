@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor
 
-from ..errors import LoDValueError, border, public, shown
+from ..errors import LoDValueError, boundary, public, shown
 from ..sequence.operator import sequence_operator
 from ..sequence.tags import SCHEMES, ChunkScores, Numbering, chunks_counted, scores
 from ..structure.validate import host_integers, integer
@@ -79,7 +79,7 @@ class ChunkEvaluator:
         self._settings, self.level = _settings(chunk_scheme, num_chunk_types, excluded_chunk_types), level
         self.reset()
 
-    @border("ChunkEvaluator.update")
+    @boundary("ChunkEvaluator.update")
     def update(self, x: LoDTensor, label: LoDTensor) -> ChunkScores:
         """Counts a batch, and returns the scores of this batch alone."""
         counts = chunks_counted(x, label, *self._settings, self.level)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ..construct.rows import tensor_of
-from ..errors import LoDTypeError, LoDValueError, declaring, shown
+from ..errors import LoDTypeError, LoDValueError, constructor, shown
 from ..structure.lod import LoD
 from ..structure.validate import host_integers, whole
 from ..tensor.lod_tensor import LoDTensor
@@ -15,7 +15,7 @@ from ..tensor.lod_tensor import LoDTensor
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 
 
-@declaring
+@constructor
 def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
     """As Paddle's: from an array or tensor of rows, or from a list of sequences (then rows get a trailing dim of 1 and the
     dtype that numpy would choose)."""
@@ -34,7 +34,7 @@ def create_lod_tensor(data, recursive_seq_lens, device=None) -> LoDTensor:
     return LoDTensor(values.to(_device(device)), lod)
 
 
-@declaring
+@constructor
 def create_random_int_lodtensor(recursive_seq_lens, base_shape, low: int, high: int, device=None) -> LoDTensor:
     """Random int64 rows of shape `base_shape` between `low` and `high`, both included, as Paddle's."""
     lod = LoD.parsed_lengths("recursive_seq_lens", recursive_seq_lens, None)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import a_node, compiling, constant, failing, outside_of_graphs
-from ..errors import LoDTypeError, LoDValueError, shown, without_policy
+from ..errors import LoDTypeError, LoDValueError, shown, without_dispatch
 from ..ops.attention_composed import attention_weights
 from ..ops.check import is_real
 from ..structure.block_mask import window_pair
@@ -273,7 +273,7 @@ def _in_words(t: Tensor) -> Tensor:
 
 
 def _gradient_in_words(grad: Tensor) -> Tensor:
-    with without_policy():
+    with without_dispatch():
         return _in_words(grad)
 
 

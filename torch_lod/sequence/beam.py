@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ..errors import LoDTypeError, LoDValueError, border, public, shown
+from ..errors import LoDTypeError, LoDValueError, boundary, public, shown
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.validate import a_bool, integer, number, sums, traverse, whole_dtype, with_data, with_memory
@@ -111,7 +111,7 @@ class BeamSearch:
         options = "end beam n_best max_length length_penalty early_stop".split()
         return f"BeamSearch({', '.join(f'{name}={getattr(self, name)}' for name in options)})"
 
-    @border("BeamSearch")
+    @boundary("BeamSearch")
     def __call__(self, first: Tensor, state: Any = None, static: Any = None) -> Hypotheses:
         """The search; the arguments are explained at the class."""
         if not isinstance(first, Tensor):

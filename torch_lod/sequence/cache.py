@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from .. import ops
 from ..dynamo import compiling
-from ..errors import LoDTypeError, LoDValueError, border, public, shown
+from ..errors import LoDTypeError, LoDValueError, boundary, public, shown
 from ..structure.devices import upload
 from ..structure.lod import LoD
 from ..structure.partition import Runs, uploaded_runs
@@ -75,17 +75,17 @@ class Cache:
     def num_sequences(self) -> int:
         return self._filled.shape[0]
 
-    @border("Cache.lengths", policy=False)
+    @boundary("Cache.lengths", dispatch=False)
     def lengths(self) -> Tensor:
         """The number of rows of every sequence, int64, on their device: the position of the next one."""
         return upload(self._filled.clone(), self._parts[0].device) if self._parts else self._filled.clone()
 
-    @border("Cache.capacity", policy=False)
+    @boundary("Cache.capacity", dispatch=False)
     def capacity(self) -> Tensor:
         """The number of rows that there is room for in every sequence, int64, in host memory."""
         return self._room.clone()
 
-    @border("Cache.append", policy=False)
+    @boundary("Cache.append", dispatch=False)
     def append(self, k: LoDTensor, v: LoDTensor) -> None:
         """Writes rows behind those that are there, any number to every sequence; no other row moves.
 
@@ -121,7 +121,7 @@ class Cache:
         self._filled, self._cuts = self._filled + lengths, None
         self._of = keys.k, keys.lod.depth
 
-    @border("Cache.filter", policy=False)
+    @boundary("Cache.filter", dispatch=False)
     def filter(self, keep) -> None:
         """Keeps the sequences where `keep` is True, in place; no row moves, and the memory of the others stays as it is.
 
@@ -142,12 +142,12 @@ class Cache:
         self._room, self._starts, self._filled = self._room[mask], self._starts[mask], self._filled[mask]
         self._state, self._cuts = _at(self._state, mask.nonzero().flatten()), None
 
-    @border("Cache.keys", policy=False)
+    @boundary("Cache.keys", dispatch=False)
     def keys(self) -> LoDTensor:
         """A copy of all keys, packed: for whatever does not take the cache itself."""
         return self._packed(0)
 
-    @border("Cache.values", policy=False)
+    @boundary("Cache.values", dispatch=False)
     def values(self) -> LoDTensor:
         """A copy of all values, packed."""
         return self._packed(1)
@@ -157,7 +157,7 @@ class Cache:
         return self._state
 
     @state.setter
-    @border("Cache.state")
+    @boundary("Cache.state")
     def state(self, given: Any) -> None:
         count = self.num_sequences()
         for leaf in traverse("state", pytree.tree_leaves, given):

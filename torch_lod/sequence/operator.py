@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import compiling
-from ..errors import LoDValueError, P, R, border
+from ..errors import LoDValueError, P, R, boundary
 from ..structure.lod import LoD
 from ..structure.validate import sums, whole_dtype, with_memory
 from ..tensor.lod_tensor import LoDTensor, a_lod_tensor, made
@@ -31,7 +31,7 @@ from ..tensor.provenance import Provenance
 def sequence_operator(function: Callable[P, R]) -> Callable[P, R]:
     """`errors.public` for a function that runs without the table of torch's functions; not for one that calls the user's
     functions."""
-    return border(policy=False)(function)
+    return boundary(dispatch=False)(function)
 
 
 class Along:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import compiling, failing, holds, known, rows_between, whole_number
-from ..errors import LoDIndexError, LoDsDiffer, LoDTypeError, LoDValueError, border, named, public, shown
+from ..errors import LoDIndexError, LoDsDiffer, LoDTypeError, LoDValueError, boundary, named, public, shown
 from ..ops.lods import levels_of_runs
 from .block_mask import block_mask as _block_mask
 from .partition import Partition, Runs, take_runs, uploaded_runs, way_out
@@ -94,7 +94,7 @@ class LoD(Partition):
         return cls.checked(what, map(sums, host_levels(what, lengths)), names, by_length=True)
 
     @classmethod
-    @border("LoD.from_lengths")
+    @boundary("LoD.from_lengths")
     def from_lengths(cls, lengths, *, level_names=None) -> "LoD":
         """From recursive sequence lengths, outermost level first.
 
@@ -107,7 +107,7 @@ class LoD(Partition):
         return cls.parsed_lengths("lengths", lengths, level_names)
 
     @classmethod
-    @border("LoD.from_row_offsets")
+    @boundary("LoD.from_row_offsets")
     def from_row_offsets(cls, offsets, *, level_names=None) -> "LoD":
         """From offsets that count rows at every level, `[[0, 9, 10, 15], [0, 3, 5, 9, 10, 12, 15]]`.
 
@@ -135,7 +135,7 @@ class LoD(Partition):
         return cls.checked("offsets", levels, level_names)
 
     @classmethod
-    @border("LoD.from_segment_ids")
+    @boundary("LoD.from_segment_ids")
     def from_segment_ids(cls, ids, num_sequences: int | None = None, *, level_names=None) -> "LoD":
         """One level, from the index of the sequence that every row belongs to.
 

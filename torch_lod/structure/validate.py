@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..dynamo import compiling, known
-from ..errors import LoDError, LoDTypeError, LoDValueError, named, shown, without_policy
+from ..errors import LoDError, LoDTypeError, LoDValueError, named, shown, without_dispatch
 from ..ops.check import is_batched, stands_in, too_few_bytes
 
 R = TypeVar("R")
@@ -260,7 +260,7 @@ def _from_tensor(what: str, data: Tensor) -> Tensor:
     whole_dtype(what, data)
     if data.dim() != 1:
         raise LoDValueError(f"expected {what} with 1 dimension, got {data.dim()}")
-    with without_policy():
+    with without_dispatch():
         with_memory(data)
         host = data.to(_HOST, torch.int64, copy=True, memory_format=torch.contiguous_format)
         if not (data.is_cpu or compiling()):
@@ -276,7 +276,7 @@ def with_memory(*values) -> None:
     functions read it all the same. Raw operators check their arguments; functions made of torch's call this."""
     if compiling():
         return
-    with without_policy():
+    with without_dispatch():
         for t in values:
             if isinstance(t, Tensor) and not stands_in(t):
                 try:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..dynamo import compiling
-from ..errors import LoDTypeError, LoDValueError, named, own_code, without_policy
+from ..errors import LoDTypeError, LoDValueError, named, own_code, without_dispatch
 from ..structure.validate import unmasked
 from .table import ROWS
 
@@ -59,7 +59,7 @@ def array_ufunc(self, ufunc, method, *inputs, **kwargs):
             call,
         )
     plain = {name: _plain(value) for name, value in kwargs.items()}
-    with without_policy():
+    with without_dispatch():
         return getattr(ufunc, method)(*map(_plain, inputs), **plain)
 
 

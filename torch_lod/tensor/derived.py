@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..dynamo import admit, before_the_first
-from ..errors import LoDTypeError, LoDValueError, named, shown, without_policy
+from ..errors import LoDTypeError, LoDValueError, named, shown, without_dispatch
 from ..structure.lod import LoD
 from ..structure.validate import is_int
 from .attach import CLASSES, become
@@ -103,7 +103,7 @@ def _load(values: Tensor, lod: LoD, dim: int | None, call: str, part, requires_g
     if dim is not None and not (0 <= dim < values.dim() and values.shape[dim] == count):
         raise LoDValueError(f"expected {count} rows at dim {dim}, got shape {tuple(values.shape)}")
     before_the_first()
-    with without_policy():
+    with without_dispatch():
         loaded = become(values.as_subclass(Tensor), Provenance(lod, dim, call, part))
     if requires_grad is True:
         if not (loaded.is_floating_point() or loaded.is_complex()):

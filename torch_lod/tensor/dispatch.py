@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..dynamo import compiling
-from ..errors import LoDError, LoDsDiffer, named, without_policy
+from ..errors import LoDError, LoDsDiffer, named, without_dispatch
 from . import table
 from .attach import CLASSES, attach
 from .attributes import Missing, Traced, array_ufunc
@@ -43,7 +43,7 @@ class Tracked(Traced, Tensor):
         row = ROWS.get(func) or unlisted(func)
         try:
             if row.plain and row.rule is None and "out" not in kwargs:
-                with without_policy():
+                with without_dispatch():
                     return func(*args, **kwargs)
             derived = cls._is_derived
             if not derived and (several or (kwargs and not OPTIONS.issuperset(map(type, kwargs.values())))):
@@ -51,7 +51,7 @@ class Tracked(Traced, Tensor):
             run = row.run_at_dim if derived else row.run
             if run is not None and (result := _ours(run, row, func, args, kwargs, derived)) is not NotImplemented:
                 return result
-            with without_policy():
+            with without_dispatch():
                 return _run(func, row, args, kwargs, derived)
         except LoDsDiffer as error:
             return _over_sequences_or_raise(error, func, row, args, kwargs)
@@ -64,7 +64,7 @@ class Tracked(Traced, Tensor):
 
     def values(self) -> Tensor:
         """The elements as a plain tensor: same storage, same autograd graph."""
-        with without_policy():
+        with without_dispatch():
             if torch.compiler.is_compiling():  # as_subclass cannot be traced
                 return torch.ops.aten.alias.default(self)
             return self.as_subclass(Tensor)
@@ -138,7 +138,7 @@ def _beside_others(func, others: list[Any], args, kwargs):
             )
         if row.writes:
             raise table.functions.another_class(func, others[0], "expected plain tensors beside rows, where it writes")
-        with without_policy():
+        with without_dispatch():
             lost = _checked(func, row, args, kwargs, True)
             p = None if row.rule is None else row.rule(func, args, kwargs)
             if lost is not None:
@@ -150,7 +150,7 @@ def _beside_others(func, others: list[Any], args, kwargs):
             result = func(*values, **by_name)
         if row.plain:
             return result
-        with without_policy():
+        with without_dispatch():
             return _with_rows(_fresh(func, others, result), p, lost, func, row, args, kwargs)
     except LoDsDiffer as error:
         return _over_sequences_or_raise(error, func, row, args, kwargs)

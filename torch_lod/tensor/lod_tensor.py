@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..dynamo import admit, before_the_first, compiling, failing, holds, rows_between, waiting
-from ..errors import LoDTypeError, LoDValueError, border, named, public, refuse_as_argument, without_policy
+from ..errors import LoDTypeError, LoDValueError, boundary, named, public, refuse_as_argument, without_dispatch
 from ..structure.lod import LoD, fitting
 from ..structure.partition import Runs
 from ..structure.validate import a_plain_tensor, host_integers, traverse, with_memory
@@ -90,7 +90,7 @@ class LoDTensor(Tracked, OtherForms, Rows):
             raise named(LoDTypeError(f"expected dense values, got {got}"), "LoDTensor")
         a_plain_tensor("values", values, "LoDTensor")
         before_the_first()
-        with without_policy():
+        with without_dispatch():
             return _wrap(fitting(values, lod), lod)
 
     # -- questions
@@ -158,7 +158,7 @@ class LoDTensor(Tracked, OtherForms, Rows):
 
     # -- slices
 
-    @border(policy=False)
+    @boundary(dispatch=False)
     def slice(self, level: int | str, begin: int, end: int | None = None) -> "LoDTensor":
         """Sequences [begin, end) of a level as a batch, with the levels below; without end the batch of one sequence,
         the <level, begin>-slice. A view: shares storage and gradient. IndexError if the level has no such sequences."""
@@ -196,14 +196,14 @@ class LoDTensor(Tracked, OtherForms, Rows):
         """`sequences` as a list."""
         return list(self.sequences(level))
 
-    @border(policy=False)
+    @boundary(dispatch=False)
     def filter(self, mask, *, level: int | str = -1) -> "LoDTensor":
         """The elements of a level where a bool mask is true, with their content; all levels stay, and sequences become
         shorter. The mask has an entry for each element of the level: a row at the innermost level, a sub-sequence at an
         outer one. A LoDTensor mask must have the levels of x down to this one. One sync if the mask is on a GPU."""
         return made(*picking.filtered(rows_of(self), self._lod, mask, self._lod.level(level)))
 
-    @border(policy=False)
+    @boundary(dispatch=False)
     def filter_rows(self, mask: Tensor) -> "LoDTensor":
         """`filter` at the innermost level: the rows where a boolean mask is true."""
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != self.shape[:1]:
@@ -213,31 +213,31 @@ class LoDTensor(Tracked, OtherForms, Rows):
             raise LoDTypeError(f"expected a bool mask of shape ({self.shape[0]},), got {got}{hint}")
         return made(*picking.filtered(rows_of(self), self._lod, mask, self._lod.depth - 1))
 
-    @border(policy=False)
+    @boundary(dispatch=False)
     def head(self, k: int, *, level: int | str = -1) -> "LoDTensor":
         """The first k elements of every sequence of a level, all of a shorter one: rows, or whole sub-sequences."""
         return made(*picking.part(rows_of(self), self._lod, k, level, last=False))
 
-    @border(policy=False)
+    @boundary(dispatch=False)
     def tail(self, k: int, *, level: int | str = -1) -> "LoDTensor":
         """The last k elements of every sequence of a level, all of a shorter one: rows, or whole sub-sequences."""
         return made(*picking.part(rows_of(self), self._lod, k, level, last=True))
 
-    @border(policy=False)
+    @boundary(dispatch=False)
     def nth(self, i: int, *, padding_value: float = 0.0, level: int | str = -1) -> "MaybeLoD":
         """Element i of every sequence of a level (negative: from its end), in place of that level: at the innermost level
         a row per sequence, with the outer levels; at an outer level a sub-sequence per sequence, with all other levels.
         A sequence that is too short has a row of `padding_value`, or an empty sub-sequence."""
         return made(*picking.nth(rows_of(self), self._lod, i, level, padding_value))
 
-    @border(policy=False)
+    @boundary(dispatch=False)
     def spans(self, start: "LoDTensor", end: "LoDTensor", *, level: int | str = -1) -> "LoDTensor":
         """The elements from `start` to `end` as one more level: a sequence for each row of start and end, two LoDTensors of
         integers with one LoD and as many sequences at the level as this one. Positions count within the sequence; end is
         behind the last element. `tl.sequence_pool(x.spans(start, end), "mean")` has a row per span."""
         return made(*picking.spans(rows_of(self), self._lod, start, end, self._lod.level(level)))
 
-    @border(policy=False)
+    @boundary(dispatch=False)
     def permute_sequences(self, order, *, level: int | str = 0) -> "LoDTensor":
         """The sequences of a level in another order, with the levels below. At an inner level each stays within its
         sequence of the level above."""
@@ -421,20 +421,20 @@ def values_of(x: Tensor) -> Tensor:
 
 
 def rows_of(x: Tensor) -> Tensor:
-    """The values for an operator that runs under `without_policy`: there x itself behaves like a plain tensor, which
+    """The values for an operator that runs under `without_dispatch`: there x itself behaves like a plain tensor, which
     saves a view in the autograd graph."""
     return x.values() if isinstance(x, LoDTensor) and compiling() else x
 
 
 def moved(x: Tensor, lod: LoD, source: Runs | Tensor, apart: bool = False) -> LoDTensor:
     """The rows of x that `source` names, as runs or by index, with another structure. apart: an index names none twice."""
-    with without_policy():
+    with without_dispatch():
         return made(*picking.taken(rows_of(x), lod, source, apart))
 
 
 def sequences_at(x: LoDTensor, k: int, index: Tensor) -> LoDTensor:
     """The sequences of level k at `index`, a host tensor; those of level 0, or as many within each of the level above."""
-    with without_policy():
+    with without_dispatch():
         return made(*picking.sequences(rows_of(x), x._lod, k, index))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import compiling, holds
-from ..errors import LoDValueError, border, public, shown
+from ..errors import LoDValueError, boundary, public, shown
 from ..structure.lod import LoD
 from ..structure.partition import together
 from ..structure.validate import as_int, filler, one_of, padded_rows, with_memory
@@ -40,7 +40,7 @@ class OtherForms:
         max_length: int | None = None,
         side: str = "right",
     ) -> tuple[Tensor, Tensor]: ...
-    @border(policy=False)
+    @boundary(dispatch=False)
     def to_padded(
         self: Any,
         padding_value: float = 0,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import ops
 from ..dynamo import compiling, failing, holds, rows_between, whole_number
-from ..errors import LoDIndexError, LoDTypeError, LoDValueError, border, shown
+from ..errors import LoDIndexError, LoDTypeError, LoDValueError, boundary, shown
 from ..structure.devices import upload
 from ..structure.joined import stacked
 from ..structure.lod import LoD
@@ -335,7 +335,7 @@ class SequenceIndex(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return self._x.sequences()
 
-    @border("seq")
+    @boundary("seq")
     def __setitem__(self, key: Any, value: Any) -> None:
         i, behind = (key, key + 1) if is_int(key) else ("i", "i + 1")
         rest = f", x.seq[{behind}:]" if i != -1 else ""
@@ -344,11 +344,11 @@ class SequenceIndex(Generic[T]):
             f"another length, tl.cat([x.seq[:{i}], tl.batch([t]){rest}]); row by row, torch.where(mask, t, x)"
         )
 
-    @border("seq")
+    @boundary("seq")
     def __delitem__(self, key: Any) -> None:
         raise LoDTypeError("expected x.seq to be read, got a deletion: x.seq[mask] is a batch without sequences")
 
-    @border("seq", policy=False)
+    @boundary("seq", dispatch=False)
     def __getitem__(self, key: Any) -> T:
         x = self._x
         key = tuple(map(as_int, key)) if isinstance(key, tuple) else (as_int(key),)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...dynamo import outside_of_graphs
-from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, shown, without_policy
+from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, shown, without_dispatch
 from ...sequence.attend import Options, attend, check_rows
 from ...sequence.cache import Cache, beside
 from ...sequence.operator import along
@@ -57,7 +57,7 @@ class Pattern:
     def reach(self, packed: Packed, device) -> tuple[int, int]:
         """How many keys before and after its own a query sees, -1: all. ValueError if that is not the same for every query."""
         if self.found is None:
-            with without_policy():
+            with without_dispatch():
                 self.found = self._reach(packed, device)
         return self.found
 
@@ -160,7 +160,7 @@ def attention(
             )
     try:
         window = _reach(module, attention_mask, is_causal, sliding_window, packed, query.device)
-        with without_policy():
+        with without_dispatch():
             parts = check_rows(
                 {what: t[0].transpose(0, 1) for what, t in zip(("query", "key", "value"), (query, key, value))}
             )

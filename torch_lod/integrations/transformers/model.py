@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, public, shown, without_policy
+from ...errors import LoDError, LoDTypeError, LoDValueError, library, named, public, shown, without_dispatch
 from ...sequence import Cache, sequence_cumsum, sequence_pool
 from ...structure.validate import a_bool, a_level, with_memory
 from ...tensor.lod_tensor import LoDTensor, made
@@ -428,7 +428,7 @@ def _positions(model, x: LoDTensor, packed: Packed, are_ids: bool) -> Tensor:
         raise LoDTypeError("expected no past_key_values, got caches: positions of this model begin behind its padding")
     if not are_ids:
         return positions + padding + 1
-    with without_policy():
+    with without_dispatch():
         counts = x.values() != padding
     number = sequence_cumsum(LoDTensor(counts.long(), packed.lod), level=packed.level).values()
     return number * counts + padding

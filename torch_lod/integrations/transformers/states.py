@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...errors import LoDTypeError, LoDValueError, library, named, without_policy
+from ...errors import LoDTypeError, LoDValueError, library, named, without_dispatch
 from ...sequence import gated_delta_rule, sequence_conv1d, ssd
 from ...sequence.linear import summed_in
 from ...tensor.lod_tensor import LoDTensor
@@ -102,7 +102,7 @@ def _replaced(own: Callable, ours: Callable, wanted: list[str]) -> Callable:
                 raise named(LoDTypeError(f"{_AGAIN}; without that, or see use(model, method='map_sequences')"), NAME)
         if not isinstance(packed, Packed):
             return own(*args, **kwargs)
-        with without_policy():
+        with without_dispatch():
             return ours(packed, **{name: given[name] for name in wanted if name in given})
 
     setattr(replaced, _OWN, own)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...data.batch import batch
-from ...errors import LoDTypeError, LoDValueError, declaring, public, shown
+from ...errors import LoDTypeError, LoDValueError, constructor, public, shown
 from ...structure.lod import LoD
 from ...structure.validate import a_bool, host_levels, whole, with_memory
 from ...tensor.lod_tensor import LoDTensor
@@ -29,7 +29,7 @@ class Tokens(NamedTuple):
     offsets: LoDTensor
 
 
-@declaring
+@constructor
 def from_encoding(encoding, *, words: bool = True, spans=None, lengths=None, level_names=None) -> Tokens:
     """LoDTensors from the encodings of a fast tokenizer, called with a list of texts, or of lists of words.
 

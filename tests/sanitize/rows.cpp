@@ -44,7 +44,7 @@ int main() {
       base::fold_rows(exec, DType::f32, {{view, 3, -1, 2}, x.data(), out});
     });
     check.operator()<float>("sum_lists", rows * width, [&](const CpuExec& exec, float* out) {
-      base::sum_lists(exec, DType::f32, {x.data(), lists.data(), order.data(), out, rows, rows, width, 0});
+      base::sum_lists(exec, DType::f32, {x.data(), lists.data(), order.data(), out, rows, width, {}});
     });
   }
   return check.said();
